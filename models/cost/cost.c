@@ -65,14 +65,25 @@ double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp
     return 1 - (double)dtp_cost_deferred(problem, plan) / dtp_plan_num_microbatches(plan);
 }
 
+double dtp_cost_stage_count(const struct dtp_problem *problem, const struct dtp_plan *plan, int vs,
+                            double n[DTP_NLAYER_KINDS]) {
+    bool equal = problem->framework->quirks.textbook.equal_stages;
+    const struct dtp_plan whole = dtp_plan_default();
+    int count[DTP_NLAYER_KINDS];
+    double blocks = 0, stages = equal ? (double)plan->pp * plan->vpp : 1;
+    dtp_stage_count(problem->model, equal ? &whole : plan, equal ? 0 : vs, count);
+    for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++) {
+        n[kind] = count[kind] / stages;
+        blocks += dtp_layer_is_block((enum dtp_layer_kind)kind) ? n[kind] : 0;
+    }
+    return dtp_plan_recomputed_share(plan, blocks);
+}
+
 static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                          const struct dtp_layer_costs *layer, int vs, struct dtp_stage_cost *out) {
     struct dtp_phase *phase[4] = {&out->f, &out->i, &out->w, &out->r};
-    int n[DTP_NLAYER_KINDS], layers = 0;
-    dtp_stage_count(memo->problem->model, plan, vs, n);
-    for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
-        layers += dtp_layer_is_block((enum dtp_layer_kind)kind) ? n[kind] : 0;
-    double share = dtp_plan_recomputed_share(plan, layers);
+    double n[DTP_NLAYER_KINDS];
+    double share = dtp_cost_stage_count(memo->problem, plan, vs, n);
     double inline_share = dtp_cost_inline_share(memo->problem, plan);
     for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
         for (int k = 0; n[kind] > 0 && k < 4; k++) {

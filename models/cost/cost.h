@@ -123,6 +123,11 @@ int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *
 /* Returns the share of the head's weight gradients that stay in the backwards. */
 double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp_plan *plan);
 
+/* Counts the layers of each kind that virtual stage vs computes; where stages are equal, each has the same fraction of
+ * the model. Returns the share of its blocks that full recomputation repeats. */
+double dtp_cost_stage_count(const struct dtp_problem *problem, const struct dtp_plan *plan, int vs,
+                            double n[DTP_NLAYER_KINDS]);
+
 struct dtp_cost_memo;
 /* The memo serves one problem, which must stay, and one thread; it lives in `a`. */
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem);

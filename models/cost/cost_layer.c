@@ -159,9 +159,8 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
     const struct dtp_framework *f = problem->framework;
     bool collective = op->kind == DTP_OP_COLLECTIVE;
     double launches = op->count * (collective ? 1 : op->launches);
-    double gap_s = collective
-                       ? f->quirks.traced_gaps.collective_gap_s
-                       : problem->cluster->gpu.kernel_gap_s + f->quirks.traced_gaps.kernel_gap_s;
+    double gap_s = collective ? f->quirks.traced_gaps.collective_gap_s
+                              : dtp_framework_kernel_gap_s(f, &problem->cluster->gpu);
     return (struct timed_op){.time_s = dtp_op_seconds(problem, key, op),
                              .gap_s = launches * gap_s,
                              .launches = launches,

@@ -33,36 +33,39 @@ static void add(struct stage_sum *s, const struct dtp_phase *p, double n, double
 
 struct bounding {
     const struct dtp_plan *plan;
-    const struct dtp_model *model;
+    const struct dtp_problem *problem;
     const struct dtp_layer_costs *layers;
     double head_share; /* head_share: of its weight gradients, within the backwards */
     int nstages;
     /* the virtual stage that was asked for last: most are like the one before */
-    int n[DTP_NLAYER_KINDS];
+    double n[DTP_NLAYER_KINDS];
     struct stage_sum sum;
 };
 
-/* Takes out the head's weight gradients that are deferred to the end of the step. */
-static void take_late(const struct bounding *b, struct stage_sum *s) {
-    s->weight_s -= (1 - b->head_share) * b->layers->of[DTP_LAYER_HEAD][2].total_s;
+/* Takes out the weight gradients of n heads that are deferred to the end of the step. */
+static void take_late(const struct bounding *b, struct stage_sum *s, double n) {
+    s->weight_s -= n * (1 - b->head_share) * b->layers->of[DTP_LAYER_HEAD][2].total_s;
+}
+
+static bool same_layers(const double *x, const double *y) {
+    int k = 0;
+    while (k < DTP_NLAYER_KINDS && x[k] == y[k])
+        k++;
+    return k == DTP_NLAYER_KINDS;
 }
 
 static struct stage_sum stage_cost(struct bounding *b, int vs) {
     struct stage_sum s = {0};
-    int n[DTP_NLAYER_KINDS], layers = 0;
-    dtp_stage_count(b->model, b->plan, vs, n);
-    if (memcmp(n, b->n, sizeof n) == 0)
+    double n[DTP_NLAYER_KINDS];
+    double share = dtp_cost_stage_count(b->problem, b->plan, vs, n);
+    if (same_layers(n, b->n))
         return b->sum;
-    s.forward_s = 0;
-    for (int k = 0; dtp_layer_is_block((enum dtp_layer_kind)k); k++)
-        layers += n[k];
-    double share = dtp_plan_recomputed_share(b->plan, layers);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++)
         if (n[k] > 0)
             add(&s, b->layers->of[k], n[k],
                 n[k] * (dtp_layer_is_block((enum dtp_layer_kind)k) ? share : 1));
     if (n[DTP_LAYER_HEAD] > 0)
-        take_late(b, &s);
+        take_late(b, &s, n[DTP_LAYER_HEAD]);
     memcpy(b->n, n, sizeof n);
     b->sum = s;
     return s;
@@ -73,7 +76,8 @@ static struct stage_sum stage_cost(struct bounding *b, int vs) {
 static bool alike(const struct bounding *b) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
     int last = kind->stage(b->plan->pp, b->plan->vpp, b->plan->pp - 1, b->plan->vpp - 1);
-    return last == b->nstages - 1 && dtp_plan_alike(b->plan, b->model);
+    return last == b->nstages - 1 && dtp_plan_alike(b->plan, b->problem->model) &&
+           !b->problem->framework->quirks.textbook.equal_stages;
 }
 
 struct rank_sum {
@@ -104,7 +108,7 @@ static struct rank_sum rank_cost(struct bounding *b, int r, bool split) {
 
 /* Returns the same for equal stages: vpp equal chunks, the embedding on the first stage, the head on the last. */
 static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool split) {
-    int n = b->model->layers / b->nstages;
+    int n = b->problem->model->layers / b->nstages;
     struct stage_sum s = {0}, embedding = {0}, head = {0};
     struct rank_sum sum = {0};
     add(&s, b->layers->of[DTP_LAYER_DENSE], n, n * dtp_plan_recomputed_share(b->plan, n));
@@ -115,7 +119,7 @@ static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool spl
     }
     if (r + 1 == b->plan->pp) {
         add(&head, b->layers->of[DTP_LAYER_HEAD], 1, 1);
-        take_late(b, &head);
+        take_late(b, &head, 1);
         take(&sum, &head, b->nstages == b->plan->pp, 1, split);
     }
     return sum;
@@ -186,7 +190,7 @@ double dtp_floor_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
     whole.recompute_layers = whole.recompute_modules = 0;
     whole.zero_stage = 0;
     struct bounding b = {.plan = &whole,
-                         .model = problem->model,
+                         .problem = problem,
                          .layers = dtp_cost_layers(memo, &whole),
                          .head_share = dtp_cost_inline_share(problem, plan),
                          .n = {-1}};
@@ -204,7 +208,7 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
     struct dtp_bound_costs extra;
     dtp_cost_bound(memo, plan, &extra);
     struct bounding b = {.plan = plan,
-                         .model = problem->model,
+                         .problem = problem,
                          .layers = dtp_cost_layers(memo, plan),
                          .head_share = dtp_cost_inline_share(problem, plan),
                          .nstages = plan->pp * plan->vpp,

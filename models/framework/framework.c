@@ -86,6 +86,12 @@ double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far)
     return f->host.checked_collectives && ranks > 1 ? rank_s * ranks : 0;
 }
 
+double dtp_framework_kernel_gap_s(const struct dtp_framework *f, const struct dtp_gpu *gpu) {
+    return f->quirks.textbook.no_kernel_gaps
+               ? 0
+               : gpu->kernel_gap_s + f->quirks.traced_gaps.kernel_gap_s;
+}
+
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m) {
     return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->quirks.expert_loop.moe_capacity;
 }
@@ -130,6 +136,9 @@ static int distance(const struct dtp_field *fields, const void *x, const void *y
 
 static int compare(const void *x, const void *y) {
     const struct other *p = x, *q = y;
+    bool p_textbook = p->framework.quirks.textbook.equal_stages;
+    if (p_textbook != q->framework.quirks.textbook.equal_stages)
+        return p_textbook ? 1 : -1;
     if (p->distance != q->distance)
         return p->distance < q->distance ? -1 : 1;
     return p->number < q->number ? -1 : p->number > q->number;

@@ -243,11 +243,13 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
 bool dtp_framework_reaches_last(const struct dtp_framework *f, const struct dtp_model *m, int pp);
 /* Host time of the check of a collective over so many ranks (far: they span nodes); 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
+/* Time between two kernels on a busy stream. */
+double dtp_framework_kernel_gap_s(const struct dtp_framework *f, const struct dtp_gpu *gpu);
 /* Rows that an expert holds over the mean: the model's, else the framework's; 0: dropless. */
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
 /* Lists at most three frameworks for which `holds` is true, those with the fewest fields that differ
- * from `from` first; ends with NULL. */
+ * from `from` first, a text-book's last; ends with NULL. */
 typedef bool dtp_framework_fn(const struct dtp_framework *f, const void *context);
 const char *const *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework *from,
                                        dtp_framework_fn *holds, const void *context);

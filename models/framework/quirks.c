@@ -223,6 +223,14 @@ static const struct dtp_field overlap_stages[] = {{.name = "dp_overlap_stages",
                                                   {0}};
 #undef F
 
+#define F(member) offsetof(struct dtp_quirk_textbook, member)
+static const struct dtp_field textbook[] = {
+    BOOLEAN(equal_stages,
+            "pipelines: each stage computes the same part of the layers, embedding and head"),
+    BOOLEAN(no_kernel_gaps, "no time passes between kernels, whatever the GPU file says"),
+    {0}};
+#undef F
+
 #define QUIRK(quirk, text)                                                                         \
     {                                                                                              \
         .name = #quirk, .kind = DTP_FIELD_OBJECT,                                                  \
@@ -266,6 +274,7 @@ const struct dtp_field dtp_quirk_fields[] = {
           "Megatron 2021 and 2022: the host waits for each transfer and starts anew"),
     QUIRK(unshard_host, "Host time of a layer to unshard and reshard its parameters"),
     QUIRK(overlap_stages, "Reductions hide behind the backward in some ZeRO stages only"),
+    QUIRK(textbook, "A text-book's stack: what its formulas leave out takes no time"),
     {0}};
 
 /* A quirk ends where the next one begins. */

@@ -176,6 +176,13 @@ struct dtp_quirk_overlap_stages {
     int dp_overlap_stages; /* bit s: dp_overlap holds with ZeRO stage s */
 };
 
+/* A text-book's stack: what its formulas leave out takes no time. */
+struct dtp_quirk_textbook {
+    bool equal_stages; /* each stage computes the same part of the layers, embedding and head */
+    bool
+        no_kernel_gaps; /* a kernel starts when the one before it ends, whatever the GPU file says */
+};
+
 struct dtp_framework_quirks {
     struct dtp_quirk_zero_pieces zero_pieces;
     struct dtp_quirk_eager_offload eager_offload;
@@ -202,6 +209,7 @@ struct dtp_framework_quirks {
     struct dtp_quirk_transfer_wait transfer_wait;
     struct dtp_quirk_unshard_host unshard_host;
     struct dtp_quirk_overlap_stages overlap_stages;
+    struct dtp_quirk_textbook textbook;
 };
 
 extern const struct dtp_framework_quirks dtp_quirks_default;

@@ -237,8 +237,8 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_layer_key
         m->other_j +=
             time_s * (op->kind == DTP_OP_KERNEL ? g->kernel[op->kernel].power_w : g->power.comm_w);
     }
-    m->other_s += times * op->count * op->launches *
-                  (g->kernel_gap_s + problem->framework->quirks.traced_gaps.kernel_gap_s);
+    m->other_s +=
+        times * op->count * op->launches * dtp_framework_kernel_gap_s(problem->framework, g);
 }
 
 /* Bubble over work, mean over the ranks (Narayanan 2021, section 2.2); a backward in two parts leaves a

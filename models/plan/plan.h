@@ -65,9 +65,9 @@ static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
     return p->global_batch_size / (p->microbatch_size * p->dp);
 }
 /* Returns the share of a stage's layers whose forward is repeated; which layers they are has no effect. */
-static inline double dtp_plan_recomputed_share(const struct dtp_plan *p, int layers) {
+static inline double dtp_plan_recomputed_share(const struct dtp_plan *p, double layers) {
     bool some = p->recompute_layers > 0 && p->recompute_layers < layers;
-    return some ? p->recompute_layers / (double)layers : 1;
+    return some ? p->recompute_layers / layers : 1;
 }
 /* Modules of a layer that are recomputed; 0: none, or the layer as a whole. */
 static inline int dtp_plan_modules(const struct dtp_plan *p) {

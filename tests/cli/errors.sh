@@ -33,6 +33,7 @@ try simulate --model mixtral-8x7b --gpus 64 --ep-per-node 1
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 7
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule interleaved
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule zb-v --vpp 3
+try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule zb-h2
 try simulate --plan missing.json
 try simulate --plan /dev/null
 try compare one.json
