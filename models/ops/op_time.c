@@ -245,8 +245,9 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_layer_key
  * third of it (Qi 2023). */
 static double rest_of(const struct dtp_layer_key *all) {
     enum { SPLIT = 3 };
-    double rest = (all->pp - 1.0) / all->vpp / all->microbatches;
-    return dtp_schedule_kinds[all->schedule].split_backward ? rest / SPLIT : rest;
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[all->schedule];
+    double rest = (all->pp - 1.0) / all->vpp / (kind->serial ? 1 : all->microbatches);
+    return kind->split_backward ? rest / SPLIT : rest;
 }
 
 struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_layer_key *key,

@@ -68,6 +68,16 @@ static int eager_1f1b(int pp, int vpp, int m, int rank, struct dtp_action *out) 
     return one_by_one(m, 2 * (pp - 1 - rank), out);
 }
 
+/* One microbatch at a time: a single stage computes at any moment. p = 3, m = 2:
+ *   0: 0           [0] 1           [1]
+ *   1:   0     [0]       1     [1]
+ *   2:     0 [0]           1 [1]
+ */
+static int naive(int pp, int vpp, int m, int rank, struct dtp_action *out) {
+    (void)pp, (void)vpp, (void)rank;
+    return one_by_one(m, 0, out);
+}
+
 /* Walks (chunk, microbatch) as the interleaved schedule does: pp microbatches through chunk 0, the
  * same pp through chunk 1, ..., then the next pp microbatches. No division in the loop. */
 struct group_walk {
@@ -245,6 +255,11 @@ static int all_in_flight(int pp, int vpp, int m, int rank) {
     return m * vpp;
 }
 
+static int naive_in_flight(int pp, int vpp, int m, int rank) {
+    (void)pp, (void)vpp, (void)m, (void)rank;
+    return 1;
+}
+
 static int one_f_one_b_in_flight(int pp, int vpp, int m, int rank) {
     (void)vpp;
     return least(pp - rank, m);
@@ -304,7 +319,7 @@ const struct dtp_schedule_kind dtp_schedule_kinds[] = {
     [DTP_SCHED_1F1B] = {.name = "1f1b",
                         .title = "one forward, one backward: at most pp microbatches in flight",
                         .source = "Narayanan 2021, section 2.2.1 (PipeDream-flush)",
-                        .aliases = "pipedreamflush oneforwardonebackward",
+                        .aliases = "pipedreamflush oneforwardonebackward dapple dapplepa",
                         .torch = "1F1B",
                         .nanotron = "1f1b",
                         .usual = true,
@@ -366,7 +381,7 @@ const struct dtp_schedule_kind dtp_schedule_kinds[] = {
                                   "microbatches in flight",
                               .source = "Zhuang 2023 (cross-mesh resharding, eager-1F1B); Fan 2021 "
                                         "(DAPPLE), PB",
-                              .aliases = "1f1boverlapfriendly",
+                              .aliases = "1f1boverlapfriendly dapplepb",
                               .stage = loop_stage,
                               .generate = eager_1f1b,
                               .in_flight = eager_1f1b_in_flight},
@@ -381,6 +396,15 @@ const struct dtp_schedule_kind dtp_schedule_kinds[] = {
                          .stage = loop_stage,
                          .generate = zb_h2,
                          .in_flight = zb_h2_in_flight},
+    [DTP_SCHED_NAIVE] = {.name = "naive",
+                         .title = "one microbatch at a time through all stages: bubble (p-1) / p",
+                         .source = "Huang 2019 (GPipe), figure 2b",
+                         .aliases = "naivemodelparallelism modelparallel",
+                         .serial = true,
+                         .rendezvous = true,
+                         .stage = loop_stage,
+                         .generate = naive,
+                         .in_flight = naive_in_flight},
     [DTP_NSCHEDULES] = {.name = NULL},
     [DTP_SCHED_USER] = {.name = "user",
                         .title = "read from a text",

@@ -29,7 +29,7 @@
  *     same order, so that an untagged channel per direction is enough. A user's order need not: match
  *     by (direction, virtual stage, microbatch).
  *
- * Sources: GPipe (Huang 2019), 1F1B (PipeDream-flush, Narayanan 2021, 2.2.1), interleaved (2.2.2 and
+ * Sources: naive and GPipe (Huang 2019, figure 2), 1F1B (PipeDream-flush, Narayanan 2021, 2.2.1), interleaved (2.2.2 and
  * Megatron-LM's warm-up count), ZB-H1, ZB-H2 and ZB-V (Qi 2023, 2 and 6), breadth-first (Lamy-Poirier 2022), eager 1F1B
  * (Zhuang 2023; the order that DAPPLE, Fan 2021, calls PB).
  */
@@ -86,7 +86,8 @@ struct dtp_schedule {
     X(BREADTH_FIRST, "breadth-first")                                                              \
     X(ZB_V, "zb-v")                                                                                \
     X(EAGER_1F1B, "eager-1f1b")                                                                    \
-    X(ZB_H2, "zb-h2")
+    X(ZB_H2, "zb-h2")                                                                              \
+    X(NAIVE, "naive")
 enum {
 #define X(index, name) DTP_SCHED_##index,
     DTP_SCHEDULE_LIST(X)
@@ -107,6 +108,7 @@ struct dtp_schedule_kind {
     bool phases;         /* all forwards, then all backwards, of one chunk */
     bool whole_groups;   /* pp must divide m */
     bool fills_twice;    /* m >= 2 pp - 1 */
+    bool serial;         /* a microbatch passes all stages and returns before the next one starts */
     int most_vpp;        /* 0: no limit; chunked kinds only */
     /* Neighbours send and receive between the same two actions, so that a transfer that blocks can wait for both
      * ends. In other orders a sender that waited for its receiver would stall on work that comes in between, and

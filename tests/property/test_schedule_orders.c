@@ -60,6 +60,8 @@ static double text_book_s(const struct dtp_schedule *s, double f, double i, doub
         return full ? busy + fill * (f + i - w) : -1;
     case DTP_SCHED_ZB_H2: /* F = I = W: no idle time but the first microbatch's way down */
         return f == i && i == w ? busy + fill * f : -1;
+    case DTP_SCHED_NAIVE: /* each microbatch passes all stages alone */
+        return s->pp * busy;
     case DTP_SCHED_ZB_V: /* even chunks of F = I = W: the fill of one chunk per rank is left */
         return f == i && i == w ? busy + fill * f / v : -1;
     default:
@@ -92,7 +94,7 @@ static void test_bubbles(void) {
 /* With transfers of h seconds a step takes at least what it takes with free ones, and at most two hops more for each
  * microbatch and chunk and for each stage of the fill, whether nobody waits for a transfer, the sender does, both
  * ends do, or all ranks do in time slots, which add one forward of a chunk where neighbours turn from forwards to
- * pairs in different slots. test_fidelity.c holds SIMULATE to ESTIMATE. */
+ * pairs in different slots. With one microbatch at a time each pays all hops. test_fidelity.c holds SIMULATE to ESTIMATE. */
 static void hops_cost_little(struct dtp_arena *a, const struct dtp_schedule *s) {
     static const double hops[] = {1.0 / 64, 1.0 / 16};
     for (size_t u = 0; u < NUNITS; u++) {
@@ -101,7 +103,10 @@ static void hops_cost_little(struct dtp_arena *a, const struct dtp_schedule *s) 
         struct dtp_costs c =
             case_costs(a, s->pp, s->vpp, s->m, (struct case_times){f / v, i / v, w / v});
         for (int k = 0; free_s >= 0 && k < 6; k++) {
-            double hop_s = hops[k / 3] * f / v, most_s = 2 * hop_s * (v * s->m + v * s->pp - 1);
+            double hop_s = hops[k / 3] * f / v;
+            bool serial = dtp_schedule_kinds[s->kind].serial;
+            double nhops = serial ? s->m * (s->pp - 1.0) : v * s->m + v * s->pp - 1;
+            double most_s = 2 * hop_s * nhops;
             bool slots = k % 3 == 2 && dtp_schedule_kinds[s->kind].time_slot;
             struct dtp_path path;
             most_s += slots ? f / v : 0;

@@ -54,6 +54,10 @@ static void test_names(void) {
     CU_ASSERT(dtp_schedule_find("ZB-H1") == DTP_SCHED_ZB_H1);
     CU_ASSERT(dtp_schedule_find("zbh1") == DTP_SCHED_ZB_H1);
     CU_ASSERT(dtp_schedule_find("Looped BFS") == DTP_SCHED_BREADTH_FIRST);
+    /* DAPPLE's two warm-ups (Fan 2021): PA min(p - r, m), PB min(2 (p - r) - 1, m) */
+    CU_ASSERT(dtp_schedule_find("DAPPLE") == DTP_SCHED_1F1B);
+    CU_ASSERT(dtp_schedule_find("dapple-pb") == DTP_SCHED_EAGER_1F1B);
+    CU_ASSERT(dtp_schedule_find("pipedream-flush") == DTP_SCHED_1F1B);
     CU_ASSERT(dtp_schedule_find("FSDP FULL_SHARD") == -1 && dtp_schedule_find("") == -1);
 }
 
@@ -97,6 +101,10 @@ static void test_in_flight(void) {
         for (int r = 0; r < P; r++)
             CU_ASSERT(peak[r] == (m < P - r ? m : P - r) && flight[r] == peak[r] &&
                       chunk[r] == peak[r]);
+        struct dtp_schedule naive = make(DTP_SCHED_NAIVE, P, 1, m);
+        dtp_schedule_in_flight(&naive, NULL, peak, NULL);
+        for (int r = 0; r < P; r++)
+            CU_ASSERT(peak[r] == 1);
         struct dtp_schedule zb = make(DTP_SCHED_ZB_H1, P, 1, m);
         dtp_schedule_in_flight(&zb, NULL, peak, NULL);
         for (int r = 0; r < P; r++)

@@ -59,7 +59,7 @@ static struct path_times equal_times(struct fixture *x, const struct dtp_plan *p
 
 /* The bubble of a rank in seconds, from the times of a chunk. Narayanan 2021, 2.2: (p - 1)(F + B), of a stage in v
  * chunks 1/v; Qi 2023, 2.3: ZB-H1 (p - 1)(F + I - W); ZB-H2 has nothing but the way down of the first microbatch,
- * (p - 1) F, where F + I - 2 W < F. ZB-V has no formula for unequal F, I and W: a longest path of the test's own. */
+ * (p - 1) F, where F + I - 2 W < F. Naive (Huang 2019, figure 2b): one of p stages works at any moment. ZB-V has no formula for unequal F, I and W: a longest path of the test's own. */
 static double published_s(const struct shape *s, const struct path_times *t) {
     double fill = s->pp - 1;
     struct dtp_schedule order;
@@ -74,6 +74,8 @@ static double published_s(const struct shape *s, const struct path_times *t) {
         CU_ASSERT_FATAL(dtp_schedule_make(arena, s->kind, s->pp, s->vpp, s->m, &order, NULL) ==
                         DTP_OK);
         return path_step(&order, t) - s->m * s->vpp * (t->f + t->i + t->w);
+    case DTP_SCHED_NAIVE:
+        return fill * s->m * (t->f + t->b);
     default:
         return fill * (t->f + t->b);
     }
@@ -95,7 +97,8 @@ static void test_bubbles(void) {
         {DTP_SCHED_BREADTH_FIRST, 4, 2, 8}, {DTP_SCHED_BREADTH_FIRST, 8, 4, 8},
         {DTP_SCHED_EAGER_1F1B, 4, 1, 8},    {DTP_SCHED_ZB_H1, 4, 1, 8},
         {DTP_SCHED_ZB_H1, 8, 1, 16},        {DTP_SCHED_ZB_H2, 4, 1, 8},
-        {DTP_SCHED_ZB_H2, 8, 1, 16},        {DTP_SCHED_ZB_V, 4, 2, 8}};
+        {DTP_SCHED_ZB_H2, 8, 1, 16},        {DTP_SCHED_ZB_V, 4, 2, 8},
+        {DTP_SCHED_NAIVE, 4, 1, 1},         {DTP_SCHED_NAIVE, 4, 1, 8}};
     int seen = 0;
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const struct shape *s = &shapes[k];
@@ -115,7 +118,7 @@ static void test_bubbles(void) {
     CU_ASSERT_EQUAL(seen, (1 << DTP_NSCHEDULES) - 1);
 }
 
-/* p = m = 4: GPipe and 1F1B idle 3/7 of the time; p = 4, m = 8: 3/8 of the work, in two chunks 3/16. */
+/* p = m = 4: GPipe and 1F1B idle 3/7 of the time; p = 4, m = 8: 3/8 of the work, in two chunks 3/16. Naive: (p - 1)/p. */
 static void test_numbers(void) {
     static const struct {
         struct shape shape;
@@ -124,7 +127,8 @@ static void test_numbers(void) {
                  {{DTP_SCHED_1F1B, 4, 1, 4}, 3.0 / 7, 3.0 / 4},
                  {{DTP_SCHED_EAGER_1F1B, 4, 1, 8}, 3.0 / 11, 3.0 / 8},
                  {{DTP_SCHED_INTERLEAVED, 4, 2, 8}, 3.0 / 19, 3.0 / 16},
-                 {{DTP_SCHED_BREADTH_FIRST, 4, 2, 8}, 3.0 / 19, 3.0 / 16}};
+                 {{DTP_SCHED_BREADTH_FIRST, 4, 2, 8}, 3.0 / 19, 3.0 / 16},
+                 {{DTP_SCHED_NAIVE, 4, 1, 8}, 3.0 / 4, 3}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct fixture x;
         load_case(&x, &cases[k].shape);
