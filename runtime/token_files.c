@@ -136,7 +136,7 @@ static enum dtp_status megatron_read(struct dtp_arena *a, const char *stem, stru
     if (n < HEAD_BYTES || memcmp(idx, "MMIDIDX\0", MAGIC_BYTES) != 0 ||
         little_endian(idx + MAGIC_BYTES, 8) != 1)
         return dtp_fail(err, DTP_EINPUT, "%s: not an index of Megatron, version 1", path);
-    int code = idx[MAGIC_BYTES + 8];
+    int code = (unsigned char)idx[MAGIC_BYTES + 8];
     uint64_t sequences = little_endian(idx + MAGIC_BYTES + 9, 8);
     uint64_t documents = little_endian(idx + MAGIC_BYTES + 17, 8);
     out->token_bytes = megatron_type(code, &out->token_signed);

@@ -303,9 +303,12 @@ static enum dtp_status mark_used(void *context, const struct dtp_param *p, struc
         return dtp_fail(err, DTP_EUNSUPPORTED, "no model of Hugging Face names \"%s\"", p->name);
     DTP_TRY(find_tensor(k->w, &x, &t, err));
     const struct dtp_json *j = find(k->w, x.name, &f);
-    size_t file = (size_t)(f - k->w->file);
-    for (size_t i = 0; i < dtp_json_size(f->header); i++)
-        k->used[file][i] |= dtp_json_at(f->header, i) == j;
+    for (size_t n = 0; n < k->w->nfiles; n++) {
+        if (&k->w->file[n] != f)
+            continue;
+        for (size_t i = 0; i < dtp_json_size(f->header); i++)
+            k->used[n][i] |= dtp_json_at(f->header, i) == j;
+    }
     return DTP_OK;
 }
 

@@ -122,7 +122,7 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
                         layer_host_s + host.unshard_s;
     if (again)
         backward_s += t[PHASE_R].launches * launch_s + t[PHASE_R].collectives * host.collective_s +
-                      layer_host_s;
+                      layer_host_s * fmin(1, t[PHASE_R].launches / t[PHASE_F].launches);
     double gpu_s = phase[PHASE_F].total_s + phase[PHASE_I].total_s + phase[PHASE_W].total_s +
                    phase[PHASE_R].total_s;
     if (f->host.launch_blocking) {
@@ -208,7 +208,8 @@ static void add_up(const struct dtp_problem *problem, const struct dtp_layer_key
     const struct dtp_framework *f = problem->framework;
     bool far = key->tp > problem->cluster->node.gpus;
     struct layer_host host = {
-        .layer_s = repeats ? f->host.layer_host_s : 0,
+        .layer_s = (repeats ? f->host.layer_host_s : 0) +
+                   (dtp_layer_has_experts(key->kind) ? f->host.moe_layer_host_s : 0),
         .unshard_s = repeats && key->zero_stage == 3 ? f->quirks.unshard_host.zero3_host_s : 0,
         .collective_s = dtp_framework_check_s(f, key->tp, far)};
     two_clocks(f, t, host, out);

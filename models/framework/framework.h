@@ -143,7 +143,8 @@ struct dtp_framework_host {
     double stream_hop_s;
     /* per kernel of the backward over launch_s (autograd runs in C++) */
     double backward_launch_factor;
-    double layer_host_s; /* per layer and direction, added to the kernels' */
+    double layer_host_s;     /* per layer and direction, added to the kernels' */
+    double moe_layer_host_s; /* likewise, per layer of experts */
     bool
         checked_collectives; /* the group's first rank checks every collective first (TORCH_DISTRIBUTED_DEBUG=DETAIL) */
     bool

@@ -162,6 +162,8 @@ static const struct dtp_field host_fields[] = {
     BOOLEAN(host, launch_blocking, "every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)"),
     BOOLEAN(host, host_sync, "the host waits for the GPU at the start of each microbatch"),
     NUMBER(host, layer_host_s, 1, "host time per layer and direction, beside the kernels'"),
+    NUMBER(host, moe_layer_host_s, 1,
+           "host time per layer of experts and direction: router, counts, permutation"),
     NUMBER(host, step_host_s, 100, "exposed host time per step"),
     BOOLEAN(host, moe_sync, "the host waits for the counts of rows in every layer of experts"),
     {0}};

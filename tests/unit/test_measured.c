@@ -65,6 +65,20 @@ static void test_cases(void) {
     CU_ASSERT(c->unsupported == NULL && *c->note); /* recomputation is not stated */
 }
 
+/* A row cuts a model of the library; experts that no column describes are not taken for a dense model. */
+static void test_experts_of_library(void) {
+#define WITH_EXPERTS(shape)                                                                        \
+    "id,framework,gpu,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,tp,pp,dp,ep,"         \
+    "zero_stage,microbatch,global_batch,dtype,recompute,step_s\na,megatron-core,H100,8,8," shape   \
+    ",4096,1,1,8,8,1,1,32,bf16,none,1\n"
+    struct dtp_run_case *c = case_of_file(WITH_EXPERTS("deepseek-v3,4,,,"));
+    CU_ASSERT_FATAL(!c->unsupported);
+    CU_ASSERT(c->model.layers == 4 && c->model.moe.experts == 256 && c->model.hidden == 7168);
+    c = case_of_file(WITH_EXPERTS("Unheard 30B,48,2048,32,151936"));
+    CU_ASSERT(c->unsupported && strstr(c->unsupported, "has experts"));
+#undef WITH_EXPERTS
+}
+
 /* A stack without a file is known by a word of its name, not by letters within one; else by the columns. */
 static void test_relatives(void) {
     static const struct {
@@ -209,9 +223,11 @@ int main(void) {
                            {"embedding and head as layers", test_ends},
                            {"schedules of rows", test_schedules},
                            {"a model with experts", test_experts},
+                           {"experts of the library", test_experts_of_library},
                            {"types of products", test_dtypes},
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
+                           {"experts", test_experts},
                            {"stacks of sources", test_stacks},
                            {"stacks without a file", test_relatives},
                            CU_TEST_INFO_NULL};

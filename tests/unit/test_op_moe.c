@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/cost/cost_internal.h"
 #include "models/plan/plan.h"
 #include "sim/base/text.h"
 #include "tests/op_case.h"
@@ -168,6 +169,19 @@ static void test_experts_sync(void) {
     CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.host.launch_s) < 1e-12);
 }
 
+/* The host's time for a layer of experts binds its forward and its backward; a dense layer has none. */
+static void test_experts_host(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    x->framework.host.moe_layer_host_s = 1;
+    const struct dtp_layer_costs *c =
+        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan);
+    const struct dtp_phase *moe = c->of[DTP_LAYER_MOE], *dense = c->of[DTP_LAYER_DENSE];
+    double backward_s = moe[PHASE_I].total_s + moe[PHASE_W].total_s;
+    CU_ASSERT(moe[PHASE_F].total_s >= 1 && moe[PHASE_F].total_s < 1.01);
+    CU_ASSERT(backward_s >= 1 && backward_s < 1.01);
+    CU_ASSERT(dense[PHASE_F].total_s < 0.1);
+}
+
 /* Time of a layer's part from the router to the way back, where gradients are not accumulated. */
 static double experts_s(struct fixture *x, enum dtp_pass first, enum dtp_pass last) {
     double time_s = 0;
@@ -255,6 +269,7 @@ int main(void) {
                            {"multi-token prediction", test_multi_token_sum},
                            {"rows that are moved", test_rows_moved},
                            {"experts and the host", test_experts_sync},
+                           {"experts and the host's time", test_experts_host},
                            {"experts that were measured", test_experts_measured},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"op moe", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

@@ -310,9 +310,10 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     struct dtp_model *m = &c->model;
     const struct cluster_fact *fact = dtp_run_fact(l, run);
     const char *family = fact && fact->family ? fact->family : family_of(run);
+    /* A row may cut or lengthen a model of the library; another width is another model. */
     bool known = !(fact && fact->family) && dtp_run_model(l, bare_name(l->a, run->model), m) &&
-                 m->layers == run->layers && m->hidden == run->hidden;
-    if (!known && strstr(run->model, "moe")) {
+                 m->hidden == run->hidden;
+    if (!known && (run->ep > 1 || strstr(run->model, "moe"))) {
         c->unsupported =
             dtp_arena_printf(a, "model \"%s\" has experts and is not in the library", run->model);
         return false;
