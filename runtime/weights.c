@@ -303,12 +303,9 @@ static enum dtp_status mark_used(void *context, const struct dtp_param *p, struc
         return dtp_fail(err, DTP_EUNSUPPORTED, "no model of Hugging Face names \"%s\"", p->name);
     DTP_TRY(find_tensor(k->w, &x, &t, err));
     const struct dtp_json *j = find(k->w, x.name, &f);
-    for (size_t n = 0; n < k->w->nfiles; n++) {
-        if (&k->w->file[n] != f)
-            continue;
-        for (size_t i = 0; i < dtp_json_size(f->header); i++)
-            k->used[n][i] |= dtp_json_at(f->header, i) == j;
-    }
+    for (size_t n = 0; n < k->w->nfiles; n++)
+        for (size_t i = 0; &k->w->file[n] == f && i < dtp_json_size(k->w->file[n].header); i++)
+            k->used[n][i] |= dtp_json_at(k->w->file[n].header, i) == j;
     return DTP_OK;
 }
 
