@@ -480,9 +480,17 @@ static uint32_t own_address(const struct dtp_endpoint *e) {
     return address;
 }
 
+/* A host that lost its power or its network says no goodbye: its kernel stops to answer probes and to acknowledge data.
+ * A rank that computes, hangs or is stopped goes on to do both. */
 static void tune(int fd) {
-    int one = 1;
+    int one = 1, idle_s = 2, interval_s = 1, probes = 6, unacknowledged_ms = 8000;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
+                     sizeof unacknowledged_ms);
 }
 
 static int connect_to(const struct tcp *t, const struct dtp_caller *whom, int64_t deadline_ns) {
